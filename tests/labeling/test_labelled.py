@@ -225,3 +225,16 @@ def test_with_all_rows_labelled_nothing_is_left_open(est):
     found = estimate(est, few, drawn, np.asarray(few.labels)[drawn.rows])
     assert found.low == found.high == few.accuracy == 1
     assert not {"few_labels", "all_right"} & {w.code for w in found.warnings}
+
+
+def test_where_all_rows_are_labelled_the_estimate_without_labels_is_not_outside():
+    """An interval that is one number was said to leave the estimate without labels outside."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 900)
+    out = gdscore.Outputs(logits=2 * np.eye(3)[y] + rng.normal(size=(900, 3)), labels=y)
+    fitted, rest = gdscore.AccuracyEstimator().fit(out[:600]), out[600:]
+    drawn = choose(fitted, rest, 300)
+    found = estimate(fitted, rest, drawn, np.asarray(rest.labels)[drawn.rows])
+    assert found.low == found.accuracy == found.high == pytest.approx(rest.accuracy)
+    assert found.label_free.low <= found.accuracy <= found.label_free.high
+    assert not found.warnings

@@ -305,7 +305,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         if isinstance(outputs, TargetState):
             if by is not None or inputs is not None:
                 raise GdscoreError("Expected a state alone, as it has its segments and inputs, but got more with it")
-            outputs.check_made_by(fitted)
+            outputs.check_like(TargetState(fitted))
             state = outputs
         elif inputs is not None:
             if not isinstance(outputs, Outputs):

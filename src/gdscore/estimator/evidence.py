@@ -62,14 +62,9 @@ def log_odds(share: Any, edge: float) -> Any:
     return np.log(share / (1 - share))
 
 
-def _rounded(values: Floats) -> Floats:
-    """Values on a binary grid, whose sums are exact."""
-    return np.asarray(np.round(values / GRID) * GRID)
-
-
-def _tied(confidence: Floats) -> Floats:
-    """Confidences without what rounding in single precision adds."""
-    return np.asarray(np.round(confidence / CONFIDENCE_GRID) * CONFIDENCE_GRID)
+def in_steps(values: Any, grid: float = GRID) -> Floats:
+    """Values as whole numbers of steps of a binary grid, whose sums are exact."""
+    return np.asarray(np.round(values / grid), dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -157,9 +152,11 @@ class Profile:
             spread=spread or 1.0,
         )
         rows, others = plain.begin(reference, labels)()
-        curve = IsotonicRegression(out_of_bounds="clip").fit(_tied(rows.confidence), correct)
+        curve = IsotonicRegression(out_of_bounds="clip").fit(
+            CONFIDENCE_GRID * in_steps(rows.confidence, CONFIDENCE_GRID), correct
+        )
         mean, reach = rows.evidence.mean(axis=0), REACH * rows.evidence.std(axis=0)
-        lowest, highest = np.clip(_rounded(np.stack([mean - reach, mean + reach])), -most, most)
+        lowest, highest = np.clip(GRID * in_steps(np.stack([mean - reach, mean + reach])), -most, most)
         evidence = np.clip(rows.evidence, lowest, highest)
         mean, scale = evidence.mean(axis=0), evidence.std(axis=0)
         scale = np.where(scale > CONSTANT, scale, 0.0)
@@ -249,7 +246,7 @@ class Profile:
 
     def calibrated(self, rows: Rows) -> Floats:
         """Log-odds of being right that rows of these confidences and predicted classes have on the reference."""
-        share = np.interp(_tied(rows.confidence), self.knots, self.levels)
+        share = np.interp(CONFIDENCE_GRID * in_steps(rows.confidence, CONFIDENCE_GRID), self.knots, self.levels)
         return np.asarray(log_odds(share, SETTINGS.calibration_edge) + self.class_odds[rows.predicted])
 
     def rows(self, outputs: Outputs) -> Rows:
@@ -314,7 +311,7 @@ class Profile:
         evidence = [np.log(np.maximum(confidence, 1e-300)) - np.log(np.maximum(rest, 1e-30))]
         if self.centres is not None:
             evidence.append(np.log(np.maximum(self._distance(measures[:, 3], predicted, labels), 1e-12)))
-        clipped = np.clip(_rounded(np.stack(evidence, axis=1)), self.lowest, self.highest)
+        clipped = np.clip(GRID * in_steps(np.stack(evidence, axis=1)), self.lowest, self.highest)
         if not np.isfinite(clipped).all():
             raise GdscoreError(
                 "Expected finite logits and features of ordinary size, but some rows give numbers that are not finite"
@@ -441,7 +438,7 @@ def bins_of(odds: Floats) -> NDArray[np.int64]:
 def by_confidence(confidence: Floats, *columns: Any) -> Floats:
     """Sums of some columns over the rows of each of 20 bins of confidence."""
     level = confidence_bins(confidence, CONFIDENCE_BINS)
-    return np.stack([np.bincount(level, weights=_rounded(c), minlength=CONFIDENCE_BINS) for c in columns])
+    return np.stack([np.bincount(level, weights=GRID * in_steps(c), minlength=CONFIDENCE_BINS) for c in columns])
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,17 @@ from gdscore._stream import (
 )
 from gdscore.calibration import confidence_bins
 from gdscore.errors import GdscoreError, shown
-from gdscore.estimator.evidence import CENTRES, CONFIDENCE_BINS, GRID, Evidence, Rows, bins_of, group_of_bin, groups_of
+from gdscore.estimator.evidence import (
+    CENTRES,
+    CONFIDENCE_BINS,
+    GRID,
+    Evidence,
+    Rows,
+    bins_of,
+    group_of_bin,
+    groups_of,
+    in_steps,
+)
 from gdscore.estimator.fitted import Fitted
 from gdscore.outputs import Outputs, same_class_names, same_decision
 from gdscore.scores.base import Score
@@ -128,12 +138,12 @@ class _Layout:
         base, one = segment * self.width, np.ones(count)
         parts = [
             (base, one),
-            (base[:, None] + starts["total"] + np.arange(self.evidence), _on_grid(rows.evidence)),
+            (base[:, None] + starts["total"] + np.arange(self.evidence), in_steps(rows.evidence)),
             (base + starts["histogram"] + rows.predicted * bins + index, one),
-            (base + starts["odds"] + index, _on_grid(rows.calibrated)),
-            ((base + starts["losses"] + index)[:, None] + bins * np.arange(2), _on_grid(losses)),
+            (base + starts["odds"] + index, in_steps(rows.calibrated)),
+            ((base + starts["losses"] + index)[:, None] + bins * np.arange(2), in_steps(losses)),
             (base + starts["confident_rows"] + level, one),
-            (base + starts["confidence"] + level, _on_grid(rows.confidence)),
+            (base + starts["confidence"] + level, in_steps(rows.confidence)),
         ]
         if correct is not None:
             parts += [(base + starts["labelled"], one), (base + starts["correct"], correct.astype(np.float64))]
@@ -144,7 +154,7 @@ class _Layout:
         members = csr_array((one, member.reshape(-1), np.arange(count + 1)), shape=(count, len(present)))
         segment_of_group, group = np.divmod(present, self.classes * groups)
         at = segment_of_group * self.width + starts["others"] + group * self.classes
-        parts.append((at[:, None] + np.arange(self.classes), members.T @ _on_grid(others)))
+        parts.append((at[:, None] + np.arange(self.classes), members.T @ in_steps(others)))
         where = np.concatenate([place.ravel() for place, _ in parts])
         values = np.concatenate([value.ravel() for _, value in parts])
         if segments * self.width <= _DENSE:
@@ -289,8 +299,7 @@ class TargetState:
         if not isinstance(other, TargetState) or other is self:
             came = "the same one: its rows would count twice" if other is self else kind_of(other)
             raise GdscoreError(f"Expected another state of a target to merge, but got {came}")
-        if self._fitted is None or self._fitted is not other._fitted:
-            other.check_belongs_to(self.digest)
+        other.check_like(self)
         if other.by is None:
             return self
         if self.by not in (None, other.by):
@@ -348,14 +357,9 @@ class TargetState:
             )
             yield key, evidence
 
-    def check_made_by(self, fitted: Fitted) -> None:
-        """Refuse the state of another estimator, or of one that was fitted again since."""
-        if self._fitted is not fitted:
-            self.check_belongs_to(fitted.digest)
-
-    def check_belongs_to(self, digest: str) -> None:
-        """Refuse the state of an estimator with another digest."""
-        if self.digest != digest:
+    def check_like(self, other: TargetState) -> None:
+        """Refuse the state of another estimator than the other's, or of one that was fitted again since."""
+        if (self._fitted is None or self._fitted is not other._fitted) and self.digest != other.digest:
             raise GdscoreError(
                 "Expected a state of this estimator, but it was made by another one, or before the last fit: make it "
                 "again with state()"
@@ -493,11 +497,6 @@ def check_outputs(fitted: Fitted, outputs: Any) -> None:
                 f"Expected outputs with {expected} {what} as the reference of this estimator has, but they have "
                 f"{'none' if came is None else came}: {cure}"
             )
-
-
-def _on_grid(values: NDArray[Any]) -> NDArray[np.float64]:
-    """Values as integers on the grid, in floating point."""
-    return np.asarray(np.round(values / GRID), dtype=np.float64)
 
 
 def _sorted_sums(at: Integers, values: Integers) -> tuple[Integers, Integers]:

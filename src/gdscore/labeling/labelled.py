@@ -27,7 +27,7 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -339,42 +339,28 @@ def _predictions(
 
 def _warnings(
     labels: int, unknown: int, correct: NDArray[np.bool_], ends: tuple[float, float], free: Estimate | None
-) -> list[EstimateWarning]:
-    warnings = []
+) -> Iterator[EstimateWarning]:
     open_rows = ends[0] < ends[1]  # where all rows are labelled, nothing is left to estimate
     if open_rows and labels < FEW_LABELS:
         count = f"{labels} labels give" if labels > 1 else "1 label gives"
-        warnings.append(EstimateWarning("few_labels", "info", f"{count} a wide interval: label 20 or more"))
+        yield EstimateWarning("few_labels", "info", f"{count} a wide interval: label 20 or more")
     if open_rows and (correct.all() or not correct.any()):
         word = "right" if correct.all() else "wrong"
-        warnings.append(
-            EstimateWarning(
-                f"all_{word}",
-                "info",
-                f"all {labels} labelled rows are predicted {word}; the interval covers what the others may be",
-            )
-        )
+        message = f"all {labels} labelled rows are predicted {word}; the interval covers what the others may be"
+        yield EstimateWarning(f"all_{word}", "info", message)
     if unknown:
-        warnings.append(
-            EstimateWarning(
-                "could_not_tell",
-                "warning",
-                f"{unknown} rows before the last labelled one have no label: the low end of the interval counts them "
-                "as wrong, the high end as right. Labelling them narrows it",
-            )
+        yield EstimateWarning(
+            "could_not_tell",
+            "warning",
+            f"{unknown} rows before the last labelled one have no label: the low end of the interval counts them "
+            "as wrong, the high end as right. Labelling them narrows it",
         )
-    if free is not None and not ends[0] <= free.accuracy <= ends[1]:
-        apart = free.high < ends[0] or free.low > ends[1]
-        warnings.append(
-            EstimateWarning(
-                "label_free_missed" if apart else "label_free_outside",
-                "warning" if apart else "info",
-                f"without labels the estimate was {free.accuracy:.1%} ({free.low:.1%} to {free.high:.1%}), "
-                + (
-                    "which the labels contradict: do not rely on it for data like this"
-                    if apart
-                    else "outside the interval of the labels, which its own interval meets: use the labelled estimate"
-                ),
-            )
-        )
-    return warnings
+    if free is None:
+        return
+    was = f"without labels the estimate was {free.accuracy:.1%} ({free.low:.1%} to {free.high:.1%}), "
+    if free.high < ends[0] or free.low > ends[1]:
+        message = f"{was}which the labels contradict: do not rely on it for data like this"
+        yield EstimateWarning("label_free_missed", "warning", message)
+    elif open_rows and not ends[0] <= free.accuracy <= ends[1]:
+        message = f"{was}outside the interval of the labels, which its own interval meets: use the labelled estimate"
+        yield EstimateWarning("label_free_outside", "info", message)
