@@ -198,3 +198,10 @@ def test_a_tidy_frame_of_periods_and_time_zones():
     assert zoned["end"].tolist() == [pd.Timestamp("2026-03-31T22:00Z"), pd.Timestamp("2026-04-30T22:00Z")]
     with pytest.raises(gdscore.GdscoreError, match="did you mean 'polars'"):
         EST.estimate(TARGET, by=COUNTRIES).to_frame(backend="polar")
+
+
+def test_a_segment_that_a_score_cannot_be_computed_of_is_named():
+    est = fitted(method="dispersion")
+    target = outputs(200, 1.4, seed=3)
+    with pytest.raises(gdscore.GdscoreError, match="segment 'small'.*at least two predicted classes"):
+        est.estimate(target, by=["large"] * 199 + ["small"])

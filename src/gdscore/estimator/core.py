@@ -318,7 +318,12 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             state = TargetState(fitted)
             for batch in batches(outputs, by):
                 state.update(batch)
-        estimates = {name: self._estimate(fitted, part, *assumed) for name, part in state.by_segment()}
+        estimates: dict[Any, Estimate] = {}
+        for name, evidence in state.by_segment():
+            try:
+                estimates[name] = self._estimate(fitted, evidence, *assumed)
+            except GdscoreError as error:  # of a score that needs more rows
+                raise error if state.segments is None else GdscoreError(f"segment {name!r}: {error}") from error
         if not estimates:
             raise NoRowsError("Expected a target with rows, but the state has seen none")
         if state.segments is None:
