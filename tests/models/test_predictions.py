@@ -509,3 +509,24 @@ def test_batches_of_logits_that_look_like_probabilities():
     with pytest.raises(GdscoreError, match="look like probabilities"):
         models.from_batches([shares])
     assert torch.equal(models.from_batches([shares], outputs="logits").logits, shares)
+
+
+@pytest.mark.parametrize(
+    ("batches", "message"),
+    [
+        ([numbers(6, 3), numbers(6, 3)[0]], r"`logits` of each .* shape \(6, 3\), but in batch 1 it is .* \(3, 2\)"),
+        ([numbers(6, 3), numbers(6, 2)], r"`logits` of each .* in batch 1 it is float32 of shape \(6, 2\)"),
+        ([{"probabilities": [[0.5, 0.5]]}], r"`probabilities` of each batch to be a tensor or array .* a tuple"),
+    ],
+)
+def test_batches_that_do_not_fit_together(batches, message):
+    """Errors of torch came through."""
+    with pytest.raises(GdscoreError, match=message):
+        models.from_batches(batches)
+
+
+def test_ids_that_are_texts_and_numbers_of_other_machines():
+    names = [list("ab"), np.array(["c"])]
+    out = models.from_batches([{"logits": numbers(len(ids), 3), "ids": ids} for ids in names])
+    assert out.ids.tolist() == ["a", "b", "c"]
+    assert models.from_batches(numbers(4, 3).numpy().astype(">f4")).logits.tolist() == numbers(4, 3).tolist()

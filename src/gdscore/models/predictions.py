@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -104,14 +104,27 @@ def from_batches(
         raise GdscoreError(
             f"Expected the predictions of every batch to hold {sorted(parts[0])}, but those of one do not"
         )
-    arrays = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    arrays = {name: _joined(name, [part[name] for part in parts]) for name in parts[0]}
     if labels is not None:
         rows, device = len(next(iter(arrays.values()))), next(iter(arrays.values())).device
         if isinstance(labels, (list, tuple)) and labels and np.ndim(labels[0]) > 0:  # of each batch
             labels = np.concatenate([np.asarray(part) for part in labels])
         arrays["labels"] = integer_labels(labels, rows, device, optional=False)
-    made = Outputs(**cast("dict[str, Any]", arrays), threshold=threshold, check_logits=False)
+    made = Outputs(**arrays, threshold=threshold, check_logits=False)
     return made.to_numpy() if on_host else made
+
+
+def _joined(name: str, parts: list[Any]) -> Any:
+    """One array of all batches."""
+    if name == "ids" and not isinstance(parts[0], Tensor):
+        return np.concatenate([np.asarray(part) for part in parts])
+    for number, part in enumerate(parts):
+        if not isinstance(part, Tensor) or part.shape[1:] != parts[0].shape[1:]:
+            raise GdscoreError(
+                f"Expected `{name}` of each batch to be a tensor or array with as many columns as in the first, "
+                f"{describe(parts[0])}, but in batch {number} it is {describe(part)}"
+            )
+    return torch.cat(parts)
 
 
 def _arrays_of(batch: Any, where: Where, kind: LogitsOrProbabilities) -> dict[str, Any]:
@@ -121,6 +134,8 @@ def _arrays_of(batch: Any, where: Where, kind: LogitsOrProbabilities) -> dict[st
     if isinstance(batch, Mapping):
         names = ("features", "peer_logits", "batch_logits", "rotation_logits", "ids")
         others = {name: batch[name] for name in names if isinstance(batch.get(name), Tensor)}
+        if batch.get("ids") is not None:
+            others["ids"] = batch["ids"]  # texts too
         if where is None and "probabilities" in batch and "logits" not in batch:
             return {"probabilities": batch["probabilities"]} | others | _labels_in(batch, len(batch["probabilities"]))
     returned = logits_of(batch, where)
@@ -138,7 +153,7 @@ def _labels_in(batch: Any, rows: int) -> dict[str, Any]:
 
 def _as_tensors(part: Any) -> Any:
     if isinstance(part, np.ndarray) and part.dtype.kind in "biuf":
-        return torch.from_numpy(np.ascontiguousarray(part))
+        return torch.from_numpy(np.ascontiguousarray(part, dtype=part.dtype.newbyteorder("=")))
     if isinstance(part, Mapping):
         return {name: _as_tensors(value) for name, value in part.items()}
     return tuple(map(_as_tensors, part)) if isinstance(part, (tuple, list)) else part
