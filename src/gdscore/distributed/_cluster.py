@@ -249,8 +249,8 @@ class Actors:
                 f"{resources.get('CPU', 0):g} and {resources.get('GPU', 0):g}"
             )
         wanted = possible if count is None else min(integer("num_actors", count, least=1), possible)
-        self._ray, self._args, self._num_gpus = ray, list(args), num_gpus
-        self._made = ray.remote(_fetching(cls)).options(num_cpus=num_cpus, num_gpus=num_gpus)
+        self._ray, self._args = ray, (*args, num_gpus)
+        self._made = ray.remote(cls).options(num_cpus=num_cpus, num_gpus=num_gpus)
         self._actors: list[Any] = []
         self._starting: dict[Any, Any] = {}
         self._idle: list[Any] = []
@@ -258,7 +258,7 @@ class Actors:
             self._add()
 
     def _add(self) -> None:
-        actor = self._made.remote(self._args, self._num_gpus)
+        actor = self._made.remote(*self._args)
         self._actors.append(actor)
         self._starting[actor.__ray_ready__.remote()] = actor
 
@@ -302,17 +302,6 @@ class Actors:
         """End all actors."""
         for actor in self._actors:
             self._ray.kill(actor)
-
-
-def _fetching(cls: type) -> type:
-    """Class that fetches what its constructor is called with; Ray warns of actors that get references themselves."""
-
-    def start(self: Any, refs: list[Any], num_gpus: float) -> None:
-        import ray
-
-        cls.__init__(self, *ray.get(refs), num_gpus)  # type: ignore[misc]
-
-    return type(cls.__name__, (cls,), {"__init__": start})
 
 
 def merge_refs(ray: Any, merged: Callable[..., bytes], refs: list[Any]) -> bytes:
