@@ -177,11 +177,6 @@ def label_type(classes: int) -> np.dtype[Any]:
     return np.dtype(np.int8 if classes <= 2**7 else np.int16 if classes <= 2**15 else np.int32)
 
 
-def no_labels(n_rows: int, classes: int) -> NDArray[Any]:
-    """Labels of rows of which none is known."""
-    return np.full(n_rows, NOT_LABELLED, dtype=label_type(classes))
-
-
 def labels_by_row(
     labels: Any, rows: Any, group: Group, version: Version, when: datetime
 ) -> tuple[Integers, NDArray[Any]]:

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
+import numpy as np
 from numpy.typing import NDArray
 
 from gdscore._checks import boolean, integer, number, share
@@ -37,7 +38,6 @@ from gdscore.tracking.rows import (
     label_type,
     labels_by_row,
     load,
-    no_labels,
     to_bytes,
 )
 from gdscore.tracking.windows import (
@@ -312,7 +312,8 @@ class AccuracyTracker:
                 f"kept ({why}): {call}"
             )
         place, classes = labels_by_row(labels, rows, group, version, when)
-        changed = no_labels(len(group.predictions), version.classes) if group.labels is None else group.labels.copy()
+        none_known = np.full(len(group.predictions), NOT_LABELLED, dtype=label_type(version.classes))
+        changed = none_known if group.labels is None else group.labels.copy()
         changed[place] = classes
         self._set_labels(when, group, changed, rows if isinstance(rows, LabelRows) else None)
 
