@@ -430,7 +430,7 @@ def told(mistake: Mistake, names: dict[str, Any]) -> str:
 def _told_by_command(line: str) -> str:
     from typer.testing import CliRunner
 
-    from gdscore.cli import app
+    from gdscore.cli.commands import app
 
     done = CliRunner().invoke(app, shlex.split(line)[1:], prog_name="gdscore")
     if done.exit_code not in (1, 2, 3, 4):

@@ -47,7 +47,7 @@ def test_three_lines_of_python(tables, tmp_path, monkeypatch):
 def test_one_command(tables, tmp_path, monkeypatch):
     from typer.testing import CliRunner
 
-    from gdscore.cli import app
+    from gdscore.cli.commands import app
 
     reference, df = tables
     monkeypatch.chdir(tmp_path)

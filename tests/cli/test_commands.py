@@ -32,7 +32,7 @@ def test_every_command_has_help_with_examples(gd, command):
 
 
 def test_help_is_quick_to_import():
-    code = "import sys; from gdscore.cli import app; print(' '.join(sys.modules))"
+    code = "import sys; from gdscore.cli.commands import app; print(' '.join(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not set(loaded) & set(HEAVY)
 

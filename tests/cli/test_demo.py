@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 import gdscore
-from gdscore.cli import app
+from gdscore.cli.commands import app
 from gdscore.demo import METHODS, TARGETS
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from typer.main import get_command
 
-from gdscore.cli import app
+from gdscore.cli.commands import app
 
 pytest.importorskip("torch")
 ROOT = Path(__file__).parents[2]

@@ -58,7 +58,7 @@ def folder(prepared, monkeypatch):
 def gd():
     from typer.testing import CliRunner
 
-    from gdscore.cli import app
+    from gdscore.cli.commands import app
 
     return lambda *args: CliRunner().invoke(app, [str(arg) for arg in args], prog_name="gdscore")
 

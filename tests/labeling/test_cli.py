@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import gdscore
-from gdscore.cli import app
+from gdscore.cli.commands import app
 from tests.labeling.conftest import outputs
 
 NAMES = ["cat", "dog", "owl", "fox"]

@@ -41,7 +41,7 @@ def command(folder, *arguments):
     """What the command line writes as JSON, of its only target."""
     from typer.testing import CliRunner
 
-    from gdscore.cli import app
+    from gdscore.cli.commands import app
 
     done = CliRunner().invoke(app, [*map(str, arguments), "--json", str(folder / "out.json"), "--quiet"])
     assert done.exit_code == 0, done.output

@@ -9,12 +9,9 @@ Requirements met here:
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from gdscore.cli.commands import app
-
-__all__ = ["INTERRUPTED", "app", "main"]
+__all__ = ["INTERRUPTED", "main"]
 
 INTERRUPTED = "interrupted: what was not finished is not written"
 
@@ -43,11 +40,3 @@ def main() -> None:
         if ended and error.code != ended[0]:  # Ray ends with a code of its own where a handler ends its waiting
             raise SystemExit(ended[0]) from None
         raise
-
-
-def __getattr__(name: str) -> Any:
-    if name == "app":
-        from gdscore.cli.commands import app
-
-        return app
-    raise AttributeError(f"module 'gdscore.cli' has no attribute {name!r}")
