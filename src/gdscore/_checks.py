@@ -480,23 +480,21 @@ def _strings(x: Array) -> Array:
 
 
 def _check_columns(held: dict[str, Array]) -> None:
-    for name in PER_CLASS:
-        if name in held and held[name].shape[1] < 2:
-            shape = tuple(held[name].shape)
+    matrix = held.get("logits", held.get("probabilities"))
+    for name in filter(held.__contains__, PER_CLASS):
+        shape = tuple(held[name].shape)
+        if shape[1] < 2:
             cure = _single(held[name]) if shape[1] else ""
             raise GdscoreError(
                 f"Expected `{name}` to have a column for each of at least 2 classes, but got shape {shape}{cure}"
             )
+        if matrix is not None and shape != tuple(matrix.shape):
+            raise GdscoreError(
+                f"Expected `{name}` to have the shape of the logits, {tuple(matrix.shape)}, but got {shape}"
+            )
     for name in ("features", "inputs"):
         if name in held and held[name].shape[1] < 1:
             raise GdscoreError(f"Expected `{name}` to have columns, but got shape {tuple(held[name].shape)}")
-    matrix = held.get("logits", held.get("probabilities"))
-    for name in PER_CLASS:
-        if matrix is not None and name in held and held[name].shape != matrix.shape:
-            raise GdscoreError(
-                f"Expected `{name}` to have the shape of the logits, {tuple(matrix.shape)}, "
-                f"but got {tuple(held[name].shape)}"
-            )
     if "rotation_logits" in held and tuple(held["rotation_logits"].shape[1:]) != (4, 4):
         raise GdscoreError(
             "Expected `rotation_logits` to have shape (rows, 4 rotations shown, 4 rotations predicted), "

@@ -81,6 +81,9 @@ def test_order_and_byte_order(tmp_path):
         ({"logits": LOGITS, "ids": np.array([b"a"] * 10)}, "`ids`.*S1"),
         ({"logits": LOGITS, "ids": np.array(["a", None] * 5, dtype=object)}, "`ids`.*pickled Python objects"),
         ({"logits": np.zeros((0, 3)), "labels": np.zeros(0, int)}, "at least one row"),
+        ({"probabilities": np.zeros(3), "threshold": np.array(7.0)}, "`threshold` to be a probability.*is it a perc"),
+        ({"probabilities": np.zeros(3), "threshold": np.array([0.1])}, "`threshold` .* to be one number"),
+        ({"logits": LOGITS, "class_names": np.arange(3)}, "`class_names` .* to be a list of strings"),
     ],
 )
 def test_unfit_arrays_are_worded_at_once(tmp_path, arrays, message):

@@ -28,7 +28,10 @@ class NpzTable(Table):
         names = self._beside(_CLASS_NAMES, "U", 1, "a list of strings")
         self.class_names = None if names is None else tuple(names.tolist())
         threshold = self._beside(_THRESHOLD, "f", 0, "one number")
-        self.threshold = None if threshold is None else checked_threshold(float(threshold))
+        try:
+            self.threshold = None if threshold is None else checked_threshold(float(threshold))
+        except GdscoreError as error:
+            raise GdscoreError(f"{error} in {self.where}") from error
 
     def _beside(self, name: str, kind: str, dimensions: int, wanted: str) -> NDArray[Any] | None:
         """Array that is beside the rows, None where there is none."""
