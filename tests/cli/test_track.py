@@ -157,6 +157,17 @@ def test_an_id_of_two_rows_is_refused(folder, gd, stream):
     )
 
 
+def test_labels_that_are_nan_in_parquet_are_not_known_yet(folder, gd, stream):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    columns = {"id": ["0-0", "0-1"], "label": [1.0, float("nan")], "known_at": ["2026-01-03"] * 2}
+    parquet.write_table(pa.table(columns), folder / "labels.parquet")
+    result = gd("track", "m.gdscore", "stream.csv", "labels.parquet", *COLUMNS, "-o", "w.csv")
+    assert result.exit_code == 0, result.output
+    assert table(folder / "w.csv")[0]["labels"] == "1"
+
+
 def test_corrected_labels_and_parquet(folder, gd, stream):
     import pandas as pd
 

@@ -30,6 +30,7 @@ from gdscore.cli.files import (
 )
 from gdscore.cli.results import Alarms, Estimated, alarm_options, document, end_with, exit_code, show_estimates
 from gdscore.errors import GdscoreError, shown
+from gdscore.frames import is_missing
 from gdscore.io import Columns
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def read_labels(path: Path) -> list[Arrival]:
                 f"Expected `known_at` of line {line} of {str(path)!r} to be a time such as 2026-01-31T05:00, but got "
                 f"{shown(known_at)}"
             ) from None
-        arrivals.append(Arrival(when, str(row_id), "" if label is None else str(label)))
+        arrivals.append(Arrival(when, str(row_id), "" if is_missing(label) else str(label)))
     if not arrivals:
         raise GdscoreError(f"Expected labels in {str(path)!r}, but there are none")
     return sorted(arrivals, key=lambda arrival: arrival.known_at)
