@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gdscore import GdscoreError
-from gdscore._alarms import AlarmOn, AlarmRule, Check, Status, checked_targets, summarize, worst_status
+from gdscore._alarms import AlarmOn, AlarmRule, RuleResult, Status, checked_targets, summarize, worst_status
 from gdscore.estimator import EstimateWarning
 
 DAY = datetime(2026, 1, 31)
@@ -90,19 +90,21 @@ def test_a_critical_warning_is_an_alarm(code, severity, status):
 
 def test_order_of_statuses():
     names = ["alarm", "error", "not enough data", "fine"]
-    checks = [Check(name, Status(name), name) for name in names]
+    checks = [RuleResult(name, Status(name), name) for name in names]
     for i, name in enumerate(names):
         assert worst_status(checks[i:][::-1]).value == name
     assert worst_status([]) is Status.FINE
 
 
 def test_the_summary_is_one_line_of_the_worst():
-    checks = [Check(f"t{i}", Status.ALARM, f"t{i}: low") for i in range(9)] + [Check("x", Status.ERROR, "x: damaged")]
+    checks = [RuleResult(f"t{i}", Status.ALARM, f"t{i}: low") for i in range(9)] + [
+        RuleResult("x", Status.ERROR, "x: damaged")
+    ]
     line = summarize(checks)
     assert "\n" not in line
     assert "t0: low" in line
     assert "damaged" not in line
-    assert summarize([Check("a", Status.FINE)]) == ""
+    assert summarize([RuleResult("a", Status.FINE)]) == ""
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(0, 9))), st.integers(1, 12))

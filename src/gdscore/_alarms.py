@@ -51,7 +51,7 @@ class AlarmOn(StrEnum):
 
 
 @dataclass(frozen=True)
-class Check:
+class RuleResult:
     """What a rule says of one target: its status, and the reason in one line where it is not fine."""
 
     name: str
@@ -99,7 +99,7 @@ class AlarmRule:
             floors.append(estimate.reference_accuracy - self.max_drop)
         return max(floors)
 
-    def check(self, name: str, estimate: Estimate, what: str = "the estimate") -> Check:
+    def check(self, name: str, estimate: Estimate, what: str = "the estimate") -> RuleResult:
         """Compare one estimate, which the reason calls ``what``, with the floor."""
         quantity = estimate.low, estimate.accuracy, estimate.high
         return self.compare(name, what, quantity, estimate.n_rows, self.floor(estimate))
@@ -112,7 +112,7 @@ class AlarmRule:
         n_rows: int,
         floor: float,
         rule: str = "accuracy",
-    ) -> Check:
+    ) -> RuleResult:
         """Compare a quantity (low, value, high) of so many rows with a floor."""
         low, middle, high = quantity
         # 0.9 − 0.05 is above 0.85 by rounding: an estimate that meets the floor exactly is no alarm.
@@ -127,13 +127,13 @@ class AlarmRule:
         facts: dict[str, Any] = {"rule": rule, "level": floor, "value": middle}
         if short and low < least <= high:
             reason = f"{name}: {short}, and {percent(floor, short=True)} is inside the {interval}"
-            return Check(name, Status.NOT_ENOUGH_DATA, reason, **facts)
+            return RuleResult(name, Status.NOT_ENOUGH_DATA, reason, **facts)
         if not value >= least:
             reason = f"{name}: {what} of {percent(value)} is below {percent(floor, short=True)} ({interval})"
-            return Check(name, Status.ALARM, reason, **facts)
-        return Check(name, Status.FINE, **facts)
+            return RuleResult(name, Status.ALARM, reason, **facts)
+        return RuleResult(name, Status.FINE, **facts)
 
-    def check_all(self, name: str, estimate: Estimate) -> Check:
+    def check_all(self, name: str, estimate: Estimate) -> RuleResult:
         """As `check`; a critical warning is an alarm too, as the estimate may then be meaningless."""
         checked = self.check(name, estimate)
         critical = [w for w in estimate.warnings if w.severity == "critical"]
@@ -177,13 +177,13 @@ def checked_targets(
     return [when is None or as_utc(when) >= first for when in times]
 
 
-def worst_status(checks: Sequence[Check]) -> Status:
+def worst_status(checks: Sequence[RuleResult]) -> Status:
     """Status of all together: an alarm takes precedence over an error, and an error over "not enough data"."""
     order = list(Status)
     return min((c.status for c in checks), key=order.index, default=Status.FINE)
 
 
-def summarize(checks: Sequence[Check]) -> str:
+def summarize(checks: Sequence[RuleResult]) -> str:
     """Reasons of the most important status in one line; empty where all is fine."""
     status = worst_status(checks)
     reasons = list(dict.fromkeys(c.reason for c in checks if c.status is status and c.reason))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
-from gdscore._alarms import Check, Status
+from gdscore._alarms import RuleResult, Status
 from gdscore._windows import Every, parse_every, time_text
 from gdscore.cli.console import (
     Address,
@@ -152,7 +152,7 @@ def estimate(
     checks = [check for check in by_target if check is not None]
     if alarms.since and not checks:  # data that no longer come are not fine
         reason = f"nothing was checked, as no target has a date from {time_text(alarms.since)} on"
-        checks.append(Check("", Status.NOT_ENOUGH_DATA, reason))
+        checks.append(RuleResult("", Status.NOT_ENOUGH_DATA, reason))
     written: list[str] = []
     if html is not None and any(o.value for o in outcomes):
         command = shlex.join(["gdscore", *_without_secrets(context.obj)])
@@ -229,7 +229,7 @@ def _window_length(time: str | None, every: str | None, by: Sequence[str] | None
     return parse_every(every or "1d")
 
 
-def _attempt(action: Callable[[], None], debug: bool) -> list[Check]:
+def _attempt(action: Callable[[], None], debug: bool) -> list[RuleResult]:
     """Do something whose failure must not hide an alarm: it becomes one more check."""
     try:
         action()
@@ -238,7 +238,7 @@ def _attempt(action: Callable[[], None], debug: bool) -> list[Check]:
     except Exception as error:
         if debug:
             show_traceback()
-        return [Check("", Status.ERROR, describe_error(error)[0])]
+        return [RuleResult("", Status.ERROR, describe_error(error)[0])]
     return []
 
 

@@ -16,7 +16,7 @@ from gdscore import __version__
 from gdscore._alarms import (
     AlarmOn,
     AlarmRule,
-    Check,
+    RuleResult,
     Status,
     checked_targets,
     summarize,
@@ -173,7 +173,7 @@ def print_csv(outcomes: Sequence[Outcome[Estimated]], every: Every | None) -> No
         lines.writerow([target.name, *values])
 
 
-def exit_code(checks: Sequence[Check]) -> ExitCode:
+def exit_code(checks: Sequence[RuleResult]) -> ExitCode:
     """Code of the most important status."""
     codes = (ExitCode.ALARM, ExitCode.FAILED, ExitCode.NOT_ENOUGH_DATA, ExitCode.DONE)
     return dict(zip(Status, codes, strict=True))[worst_status(checks)]
@@ -183,7 +183,7 @@ def document(
     origin: dict[str, str | None],
     outcomes: Sequence[Outcome[Estimated]],
     rule: AlarmRule | None,
-    checks: Sequence[Check],
+    checks: Sequence[RuleResult],
 ) -> dict[str, Any]:
     """Everything that is known, as plain data."""
     names = {status: [c.name for c in checks if c.status is status and c.name] for status in Status}
@@ -299,15 +299,15 @@ class Alarms:
     since: datetime | None
     webhook: str | None
 
-    def check(self, outcomes: Sequence[Outcome[Estimated]]) -> list[Check | None]:
+    def check(self, outcomes: Sequence[Outcome[Estimated]]) -> list[RuleResult | None]:
         """Status of each target, by the rule or whether it could be estimated; None where it is not checked."""
         times = [outcome.target.when for outcome in outcomes]
         checked = checked_targets(times, last=self.last, since=self.since) if self.rule else [True] * len(outcomes)
-        checks: list[Check | None] = []
+        checks: list[RuleResult | None] = []
         for outcome, chosen in zip(outcomes, checked, strict=True):
-            check = Check(outcome.name, Status.FINE)
+            check = RuleResult(outcome.name, Status.FINE)
             if outcome.value is None:
-                check = Check(outcome.name, Status.ERROR, f"{outcome.name}: {outcome.error}")
+                check = RuleResult(outcome.name, Status.ERROR, f"{outcome.name}: {outcome.error}")
             elif self.rule is not None:
                 check = self.rule.check_all(outcome.name, outcome.value.estimate)
             checks.append(check if chosen else None)
@@ -367,7 +367,7 @@ alarm_options = shared_options("alarms", _ALARM_OPTIONS, _alarms)
 """Gives a command the options of alarms, which it gets as one argument, ``alarms``."""
 
 
-def end_with(checks: Sequence[Check]) -> None:
+def end_with(checks: Sequence[RuleResult]) -> None:
     """Print what is not fine, and end the command with its exit code."""
     for status in Status:
         if line := summarize([check for check in checks if check.status is status]):

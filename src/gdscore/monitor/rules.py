@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from gdscore._alarms import MAX_WIDTH, MIN_ROWS, ROUNDING, AlarmOn, AlarmRule, Check, Status, not_enough_data
+from gdscore._alarms import MAX_WIDTH, MIN_ROWS, ROUNDING, AlarmOn, AlarmRule, RuleResult, Status, not_enough_data
 from gdscore._checks import integer, number
 from gdscore._format import percent
 from gdscore._windows import Every, parse_every
@@ -277,13 +277,13 @@ class Rules:
         start: datetime,
         tests: Tests,
         measures: Mapping[str, Sequence[float]] | None = None,
-    ) -> list[Check]:
+    ) -> list[RuleResult]:
         """What all rules say of the next window of a series; ``tests`` take the window in."""
         checks = self._accuracy("sequential", "accuracy", name, estimate, start, tests.estimates, tests)
         for warning in estimate.warnings:
             if warning.code in self.warnings or (warning.severity == "critical" and "critical" in self.warnings):
                 reason = f"{name}: {warning.message}"
-                checks.append(Check(name, Status.ALARM, reason, f"warning:{warning.code}"[:40], start))
+                checks.append(RuleResult(name, Status.ALARM, reason, f"warning:{warning.code}"[:40], start))
         for measure in MEASURES:
             for one, least in getattr(self, f"min_{measure}").items():
                 quantity = (measures or {}).get(f"{measure}:{one}")
@@ -307,8 +307,8 @@ class Rules:
         start: datetime,
         test: SequentialTest,
         tests: Tests,
-    ) -> list[Check]:
-        checks: list[Check] = []
+    ) -> list[RuleResult]:
+        checks: list[RuleResult] = []
         by_labels = over_windows.startswith("labels")
         reference = estimate.reference_accuracy
         # What the first labels of a model change is no drop, and labels have tests of their own.
@@ -336,7 +336,7 @@ class Rules:
                     f"the reference it is {percent(reference)}"
                 )
             status = Status.ALARM if dropped else Status.FINE
-            checks.append(Check(name, status, reason, over_windows, test.beginning, level, accuracy))
+            checks.append(RuleResult(name, status, reason, over_windows, test.beginning, level, accuracy))
         if (rule := self._per_window()) is not None:
             check = rule.check(name, estimate, "the accuracy" if by_labels else "the estimate")
             checks.append(replace(check, rule=each_window, began=start))
@@ -344,14 +344,14 @@ class Rules:
 
     def _class(
         self, name: str, measure: str, of: str, quantity: Sequence[float], least: float, rows: int, start: datetime
-    ) -> Check:
+    ) -> RuleResult:
         """Whether the recall, precision or F1 of a class is below its least value."""
         low, value, high = quantity
         rule = AlarmRule(least, None, AlarmOn(self.alarm_on), self.min_rows, self.max_width)
         what = f"the {'F1' if measure == 'f1' else measure} of {of}"
         return replace(rule.compare(name, what, (low, value, high), rows, least, f"{measure}:{of}"), began=start)
 
-    def _coverage(self, name: str, labelled: LabelledEstimate, start: datetime, tests: Tests) -> Check:
+    def _coverage(self, name: str, labelled: LabelledEstimate, start: datetime, tests: Tests) -> RuleResult:
         missed = contradicts(labelled)
         tests.coverage.take_miss(missed, labelled.level, start)
         tests.missed = [*tests.missed, missed][-MOST_MISSED:]
@@ -363,11 +363,11 @@ class Rules:
         )
         held = 1 - sum(tests.missed) / len(tests.missed)
         status = Status.ALARM if contradicted else Status.FINE
-        return Check(name, status, reason, "labels:coverage", tests.coverage.beginning, labelled.level, held)
+        return RuleResult(name, status, reason, "labels:coverage", tests.coverage.beginning, labelled.level, held)
 
     def check_missing(
         self, name: str, newest_end: datetime, now: datetime, every: timedelta, arrivals: Sequence[datetime] = ()
-    ) -> Check:
+    ) -> RuleResult:
         """Whether windows have stopped coming.
 
         ``arrivals`` are the times at which the newest windows came, for a pause that is learned.
@@ -378,12 +378,12 @@ class Rules:
             since = max([*arrivals, newest_end])
         late = (now - since) / every
         if longest is None or isinstance(longest, str) or late <= longest:
-            return Check(name, Status.FINE, rule="missing", began=newest_end)
+            return RuleResult(name, Status.FINE, rule="missing", began=newest_end)
         usual = f"expected one within {longest:.3g}"
         if self.missing_after == LEARNED:
             usual += ", as windows have come so far"
         reason = f"{name}: no window for {late:.1f} lengths of a window, {usual}"
-        return Check(name, Status.ALARM, reason, "missing", newest_end)
+        return RuleResult(name, Status.ALARM, reason, "missing", newest_end)
 
 
 @lru_cache(maxsize=1000)
@@ -563,7 +563,9 @@ class Follower:
         if self.learn_from is not None:
             self._learn_again(self.learn_from)
 
-    def _undecided(self, rule: str, check: Check | None, critical: bool, labelled: LabelledEstimate | None) -> bool:
+    def _undecided(
+        self, rule: str, check: RuleResult | None, critical: bool, labelled: LabelledEstimate | None
+    ) -> bool:
         """Whether a window without the problem says nothing about it."""
         if check is not None and check.status is Status.NOT_ENOUGH_DATA:
             return True
