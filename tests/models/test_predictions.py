@@ -514,8 +514,13 @@ def test_batches_of_logits_that_look_like_probabilities():
 @pytest.mark.parametrize(
     ("batches", "message"),
     [
-        ([numbers(6, 3), numbers(6, 3)[0]], r"`logits` of each .* shape \(6, 3\), but in batch 1 it is .* \(3, 2\)"),
-        ([numbers(6, 3), numbers(6, 2)], r"`logits` of each .* in batch 1 it is float32 of shape \(6, 2\)"),
+        ([numbers(6, 3), numbers(6, 3)[0]], r"batch 0 has 3 and batch 1 has 1: a model that ends in squeeze"),
+        ([numbers(6, 2), numbers(2)], r"batch 0 has 2 and batch 1 has 1"),  # were two rows more of a binary model
+        ([numbers(6, 3), numbers(6, 2)], r"batch 0 has 3 and batch 1 has 2"),
+        (
+            [{"logits": numbers(6, 3), "features": numbers(6, k)} for k in (4, 5)],
+            r"`features` of each .* batch 1 it is",
+        ),
         ([{"probabilities": [[0.5, 0.5]]}], r"`probabilities` of each batch to be a tensor or array .* a tuple"),
     ],
 )

@@ -99,7 +99,15 @@ def from_batches(
             "from_batches for each of them"
         )
     on_host = next(tensors_in(batches[0]), None) is None
-    parts = [_arrays_of(batch, logits, kind) for batch in batches]
+    columns: list[int] = []
+    parts = [_arrays_of(batch, logits, kind, columns) for batch in batches]
+    if len(set(columns)) > 1:
+        number = next(k for k, count in enumerate(columns) if count != columns[0])
+        raise GdscoreError(
+            f"Expected as many logits a row in every batch, but batch 0 has {columns[0]} and batch {number} has "
+            f"{columns[number]}: a model that ends in squeeze drops the dimension of a single row, so give shape "
+            "(rows, classes)"
+        )
     if any(part.keys() != parts[0].keys() for part in parts):
         raise GdscoreError(
             f"Expected the predictions of every batch to hold {sorted(parts[0])}, but those of one do not"
@@ -127,8 +135,8 @@ def _joined(name: str, parts: list[Any]) -> Any:
     return torch.cat(parts)
 
 
-def _arrays_of(batch: Any, where: Where, kind: LogitsOrProbabilities) -> dict[str, Any]:
-    """Arrays by the names of `Outputs` in the prediction of one batch."""
+def _arrays_of(batch: Any, where: Where, kind: LogitsOrProbabilities, columns: list[int]) -> dict[str, Any]:
+    """Arrays by the names of `Outputs` in the prediction of one batch; ``columns`` takes in the logits a row."""
     batch = _as_tensors(batch)
     others: dict[str, Any] = {}
     if isinstance(batch, Mapping):
@@ -140,6 +148,7 @@ def _arrays_of(batch: Any, where: Where, kind: LogitsOrProbabilities) -> dict[st
             return {"probabilities": batch["probabilities"]} | others | _labels_in(batch, len(batch["probabilities"]))
     returned = logits_of(batch, where)
     kind.check(returned)
+    columns.append(returned.shape[1])
     first = kind.arrays(returned)
     return first | others | _labels_in(batch, len(next(iter(first.values()))))
 
