@@ -12,6 +12,7 @@ from contextlib import closing
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -261,12 +262,7 @@ class ScoreStates:
         _, has = peek([first], "outputs")
         skipped = {n: why for n, s in self.scores.items() if (why := missing_inputs(s, has, s.reference_inputs))}
         running = {name: copy(s).reset() for name, s in self.scores.items() if name not in skipped}
-
-        def everything() -> Iterator[Outputs]:
-            yield first
-            yield from stream
-
-        run_together(list(running.values()), everything())
+        run_together(list(running.values()), chain([first], stream))
         return ScoreStates(running, self.skipped | skipped)
 
     def merge(self, other: ScoreStates) -> Self:
