@@ -75,11 +75,8 @@ class Fingerprint:
             fingerprint = cls(direction, weights, float(y.mean() - centre @ weights), float(np.std(y)))
         usable = np.isfinite([*weights, fingerprint.offset, fingerprint.spread]).all()
         # On other rows than it was fitted to: so many weights describe any head on a few rows.
-        return fingerprint if usable and fingerprint.matches(reference[len(reference) - HELD_OUT :]) else None
-
-    def matches(self, outputs: Outputs) -> bool:
-        """Whether the first rows follow from their features by this head."""
-        return bool(np.median(self._errors(outputs[:CHECKED])) <= TOLERANCE)
+        held_out = reference[len(reference) - HELD_OUT :]
+        return fingerprint if usable and np.median(fingerprint._errors(held_out)) <= TOLERANCE else None
 
     def differs(self, outputs: Outputs, codes: NDArray[np.int64], segments: int) -> NDArray[np.bool_]:
         """Whether the first rows of each segment do not follow from their features; ``codes`` number the segments."""
