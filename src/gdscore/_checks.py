@@ -397,10 +397,10 @@ def _check_same_place(name: str, x: Array, first_name: str, first: Array) -> Non
             f"Expected all arrays to come from one library, but `{first_name}` is of "
             f"{arrays.library(first)} and `{name}` of {arrays.library(x)}"
         )
-    here, there = arrays.device(x), arrays.device(first)
-    if here != there:
+    if arrays.device(x) != arrays.device(first):
         raise GdscoreError(
-            f"Expected all arrays on one device, but `{first_name}` is on {there} and `{name}` on {here}"
+            f"Expected all arrays on one device, but `{first_name}` is on {arrays.device(first)} and `{name}` on "
+            f"{arrays.device(x)}"
         )
 
 

@@ -46,8 +46,8 @@ def check_class_names(names: Any, classes: int | None) -> tuple[str, ...]:
         if not isinstance(name, str):
             raise GdscoreError(f"Expected `class_names` to be strings, but got {shown(name)}")
     if classes is None or len(listed) != classes:
-        of = "no array with a column for each class" if classes is None else f"{classes} classes"
-        raise GdscoreError(f"Expected a name for each class, but got {len(listed)} `class_names` for {of}")
+        expected = "no array with a column for each class" if classes is None else f"{classes} classes"
+        raise GdscoreError(f"Expected a name for each class, but got {len(listed)} `class_names` for {expected}")
     name, count = Counter(listed).most_common(1)[0]
     if count > 1:
         raise GdscoreError(f"Expected different `class_names`, but {shown(name)} occurs more than once")

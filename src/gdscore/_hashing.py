@@ -53,8 +53,8 @@ def _multipliers(words: Array) -> tuple[Array, Array]:
         if len(_MULTIPLIERS) >= 64:
             _MULTIPLIERS.clear()
         position = np.arange(1, words.shape[1] + 1, dtype=np.uint32)
-        both = (position.view(np.int32), (position + np.uint32(1 << 31)).view(np.int32))
-        first, second = (like(fmix32(p) | 1, words) for p in both)
+        first = like(fmix32(position.view(np.int32)) | 1, words)
+        second = like(fmix32((position + np.uint32(1 << 31)).view(np.int32)) | 1, words)
         _MULTIPLIERS[place] = first, second
     return _MULTIPLIERS[place]
 
@@ -109,6 +109,6 @@ def label_hash(key: Array, seed: int, classes: int) -> Array:
 
 def key_as_uint64(key: tuple[Array, ...]) -> NDArray[np.uint64]:
     """Both hashes of a key as one host number, by which rows can be put in order."""
-    high, low = (to_numpy(k).view(np.uint32).astype(np.uint64) for k in key)
+    high, low = [to_numpy(half).view(np.uint32).astype(np.uint64) for half in key]
     combined: NDArray[Any] = (high << np.uint64(32)) | low
     return combined

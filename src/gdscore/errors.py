@@ -40,9 +40,9 @@ class RowError(GdscoreError):
         self.table = table  # file or table that the row number counts in; empty where it counts in the arrays given
 
     def __str__(self) -> str:
-        of = f" of {self.table}" if self.table else ""
+        place = f" of {self.table}" if self.table else ""
         more = f", the first of {self.n_rows} such rows" if self.n_rows > 1 else ""
-        return f"{self.problem} in row {self.row}{of}{more}{self.cure}"
+        return f"{self.problem} in row {self.row}{place}{more}{self.cure}"
 
 
 class GdscoreWarning(UserWarning):

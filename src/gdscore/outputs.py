@@ -466,8 +466,9 @@ class Outputs:
 
     def like(self, other: Outputs) -> Outputs:
         """Put each array into the library and onto the device that ``other`` has it in."""
-        there = other._held
-        return self._holding({k: arrays.like(a, there[k]) if k in there else a for k, a in self._held.items()})
+        return self._holding(
+            {name: arrays.like(a, other._held[name]) if name in other._held else a for name, a in self._held.items()}
+        )
 
     def with_temperature(self, temperature: float) -> Outputs:
         """Copy of the outputs with logits divided by ``temperature``, features, decisions and the rest as they are."""

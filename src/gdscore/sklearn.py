@@ -108,8 +108,8 @@ class Predictor:
         self._contributions = _contributions(self._classifier)
         self._rule = rule if threshold is None else _Rule(threshold=checked_threshold(threshold))
         # scikit-learn's own ``predict`` takes the largest logit of a classifier that has logits.
-        own = str(getattr(type(self._classifier).predict, "__module__", "")).startswith("sklearn.")
-        if self._rule is None and self._head is not None and own:
+        inherited = str(getattr(type(self._classifier).predict, "__module__", "")).startswith("sklearn.")
+        if self._rule is None and self._head is not None and inherited:
             self._rule = _Rule()
         self._unknown_share = _unknown_share(self._transformers)
 
@@ -382,8 +382,8 @@ def _contributions(clf: Any) -> Callable[[Any], Array] | None:
 def _positions_among_thresholds(trees: list[Any]) -> Callable[[Any], Array] | None:
     """Function from rows to the share of a column's thresholds that each value is above; None without thresholds.
 
-    What a forest's trees answer says little more than its confidence, but where its inputs lie does. Columns are those
-    that are split most often.
+    The answers of a forest's trees add little to its confidence, the places of its inputs do. Columns are those that
+    are split most often.
     """
     column = np.concatenate([tree.feature for tree in trees])
     threshold = np.concatenate([tree.threshold for tree in trees])
