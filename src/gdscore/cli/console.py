@@ -98,7 +98,7 @@ Address: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="ADDRESS",
-        help="Of the cluster: auto, host:port or ray://…; by default one is started on this machine.",
+        help="Address of the cluster: auto, host:port or ray://…; by default one is started on this machine.",
         rich_help_panel=_PANEL,
     ),
 ]

@@ -54,7 +54,7 @@ def extract(
     classes: ClassesFile = None,
     threshold: Annotated[
         float | None,
-        typer.Option(metavar="P", help="Of a binary model: class 1 where its probability is at least P."),
+        typer.Option(metavar="P", help="For a binary model: class 1 if its probability is at least P."),
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Images in a batch.")] = 64,
     workers: Workers = 4,

@@ -74,7 +74,7 @@ _COLUMN_OPTIONS = {
         float | None,
         typer.Option(
             metavar="P",
-            help="Of a binary model: class 1 where its probability is at least P.",
+            help="For a binary model: class 1 if its probability is at least P.",
             rich_help_panel=COLUMNS_PANEL,
         ),
     ],

@@ -44,7 +44,7 @@ _columns = column_options("probabilities", "logits", "features", "prediction", "
 
 label = typer.Typer(
     name="label",
-    help="Which rows to label, and the accuracy with a few labels.",
+    help="Choose rows to label, and estimate the accuracy with a few labels.",
     no_args_is_help=True,
     epilog=examples(
         "gdscore label choose m.gdscore new.parquet --budget 50 -o todo.csv",

@@ -431,7 +431,7 @@ def snooze(
 
 @monitor.command()
 def retire(model: Name, database: Database = None, debug: Debug = False) -> None:
-    """Watch a model no more: its alarms end. Its history stays; `register` goes on."""
+    """Stop watching a model: its alarms end, its history stays. `register` starts watching again."""
     _open(database).retire(model)
 
 
@@ -462,7 +462,7 @@ def backup(
     database: Database = None,
     debug: Debug = False,
 ) -> None:
-    """Copy a history in SQLite into a new file, also while the service runs. To copy the file itself loses windows."""
+    """Copy a history in SQLite into a new file, also while the service runs; copying the file loses windows."""
     _open(database).back_up(file)
     show(f"Written: {file}")
 

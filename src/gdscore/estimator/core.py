@@ -79,7 +79,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         of the class. A dict may leave classes out, which then share the rest as in the reference, and may hold ranges:
         ``{"fraud": (0.01, 0.03)}`` gives an interval over all of them.
     method : str, default "correctness"
-        As above; or the name of a score, for the straight line from that score to accuracy as in the GdScore paper.
+        `"correctness"`, which is described above, or the name of a score, for the straight line of the GdScore paper.
     seed : int, default 0
         Seed of the default shifts.
 

@@ -491,7 +491,7 @@ def delete_window(window: Number, history: History, visitor: Writer) -> dict[str
 
 @router.post("/models/{name}/retire", status_code=204)
 def retire(name: str, history: History, visitor: Writer) -> None:
-    """Watch a model no more; its history stays, and registering it again goes on."""
+    """Stop watching a model. Its history stays; registering it again starts watching again."""
     history.retire(name)
 
 

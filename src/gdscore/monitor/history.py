@@ -481,11 +481,11 @@ class Monitor:
             warnings.warn(problem, GdscoreWarning, stacklevel=3)
 
     def acknowledge(self, alarm: int, by: str) -> dict[str, Any]:
-        """Note that somebody has seen an alarm; the first one stays."""
+        """Note who has seen an alarm. The first note stays."""
         return self.acknowledge_all([alarm], by)[0]
 
     def acknowledge_all(self, alarms: Sequence[int], by: str) -> list[dict[str, Any]]:
-        """The same of several alarms, of all or of none."""
+        """Acknowledge several alarms, or none where one is unknown."""
         check_name("person", by)
         with self.writing() as session:
             locked = [store.lock_alarm(session, number) for number in alarms]
@@ -541,7 +541,7 @@ class Monitor:
             return store.delete_window(session, window, model)
 
     def retire(self, name: str) -> None:
-        """Watch a model no more: its alarms end and it takes no windows. Its history stays; `register` goes on."""
+        """Stop watching a model: its alarms end, its history stays. `register` starts watching again."""
         with self.writing() as session:
             store.retire_model(session, store.lock_model(session, queries.find_model(session, name).id))
 
