@@ -167,14 +167,21 @@ def scaled_to(mean: float, probabilities: Floats, shares: Floats) -> Floats:
 
 def with_means(probabilities: Floats, group: NDArray[Any], means: Floats, shares: Floats | None = None) -> Floats:
     """Probabilities whose log-odds are moved alike within each group until its mean is this one."""
-    odds, rows = log_odds(probabilities, 1e-9), np.bincount(group, shares)
-    low, high = np.full(len(means), -60.0), np.full(len(means), 60.0)
-    for _ in range(60):
-        change = 0.5 * (low + high)
-        weighted = expit(odds + change[group]) * (1.0 if shares is None else shares)
-        above = np.bincount(group, weighted) > rows * means
-        low, high = np.where(above, low, change), np.where(above, change, high)
-    return np.asarray(expit(odds + (0.5 * (low + high))[group]))
+    odds = log_odds(probabilities, 1e-9)
+    weights = np.ones(len(odds)) if shares is None else shares
+    total, wanted = np.bincount(group, weights), log_odds(means, 1e-15)
+    change, low, high = np.zeros(len(means)), np.full(len(means), -60.0), np.full(len(means), 60.0)
+    for _ in range(60):  # Newton's steps on the log-odds of the mean, and halves of the range where one would leave it
+        moved = expit(odds + change[group])
+        mean = np.clip(np.bincount(group, weights * moved) / total, 1e-15, 1 - 1e-15)
+        spread = np.bincount(group, weights * moved * (1 - moved)) / total
+        missing = (wanted - log_odds(mean, 1e-15)) * mean * (1 - mean)
+        low, high = np.where(missing < 0, low, change), np.where(missing < 0, change, high)
+        step = change + missing / np.maximum(spread, 1e-30)
+        before, change = change, np.where((low <= step) & (step <= high), step, 0.5 * (low + high))
+        if np.abs(change - before).max(initial=0.0) < 1e-12:
+            break
+    return np.asarray(expit(odds + change[group]))
 
 
 @dataclass(frozen=True)
