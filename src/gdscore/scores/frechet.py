@@ -21,8 +21,8 @@ from gdscore._checks import boolean
 from gdscore._stream import CHUNK_ROWS
 from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs
-from gdscore.scores._moments import lower_gram, mirrored
 from gdscore.scores.base import HostStats, Score, Stats
+from gdscore.scores.nuclear import gram
 from gdscore.scores.registry import register_score
 
 
@@ -40,8 +40,7 @@ def cross_trace(factor: Array) -> float:
 
     It is the sum of the roots of the eigenvalues of the smaller of the two Gram matrices of F R.
     """
-    gram = factor @ factor.T if factor.shape[0] <= factor.shape[1] else factor.T @ factor
-    return _root_trace(gram)
+    return _root_trace(factor @ factor.T if factor.shape[0] <= factor.shape[1] else factor.T @ factor)
 
 
 def contrasts(centred: Array) -> Array:
@@ -53,15 +52,15 @@ def contrasts(centred: Array) -> Array:
     return centred[1:] + centred[0] / (rows**0.5 - 1 if rows > 1 else 1.0)
 
 
-def _root_trace(gram: Array) -> float:
+def _root_trace(matrix: Array) -> float:
     """Sum of the roots of the eigenvalues of a symmetric matrix.
 
     Small eigenvalues are kept: in spectra of many orders of magnitude they are exact, and where they are rounding all
     of them together stay below 1e-7 of the sum. NaN where the matrix is not finite.
     """
-    if not bool(namespace(gram).all(namespace(gram).isfinite(gram))):
+    if not bool(namespace(matrix).all(namespace(matrix).isfinite(matrix))):
         return float("nan")
-    values = arrays.to_numpy(namespace(gram).linalg.eigvalsh(gram))
+    values = arrays.to_numpy(namespace(matrix).linalg.eigvalsh(matrix))
     return float(np.sqrt(np.clip(values, 0, None)).sum())
 
 
@@ -134,12 +133,12 @@ class Frechet(Score):
         if "factor" in stats:
             self.reference_root_ = np.ascontiguousarray(scatter.T / np.sqrt(rows - 1))
         else:
-            self.reference_root_ = covariance_root(mirrored(scatter) / (rows - 1))
+            self.reference_root_ = covariance_root(scatter / (rows - 1))
 
     def summarise(self, stats: Stats) -> Stats:
         """Traces of the target's covariance and of the root of the product, on the device."""
         rows = _at_least_two(stats["rows"], "target")
-        scatter = stats["factor"] if "factor" in stats else mirrored(stats["moment"])
+        scatter = stats["factor"] if "factor" in stats else stats["moment"]
         xp = namespace(scatter)
         root = arrays.like(self.reference_root_, scatter)
         if not bool(xp.all(xp.isfinite(scatter))):
@@ -176,7 +175,7 @@ def _scatter(factors: list[Array], moments: list[Array] | None = None) -> Stats:
     factor = arrays.concatenate(factors)
     if not moments and factor.shape[0] <= factor.shape[1]:
         return {"factor": factor}
-    total = lower_gram(factor)
+    total = gram(factor)
     for moment in moments or []:
         total = total + moment
     return {"moment": total}

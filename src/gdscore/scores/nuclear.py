@@ -5,10 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from gdscore import _arrays as arrays
+from gdscore._arrays import Array
 from gdscore.outputs import Outputs
-from gdscore.scores._moments import lower_gram
 from gdscore.scores.base import HostStats, Score, Stats
 from gdscore.scores.registry import register_score
+
+
+def gram(x: Array) -> Array:
+    """XᵀX; on a processor NumPy computes one half of it, where PyTorch would compute both."""
+    x = arrays.to_numpy(x) if arrays.on_host(x) else x
+    return x.T @ x
 
 
 @register_score("nuclear")
@@ -33,12 +39,12 @@ class Nuclear(Score):
 
     def measure(self, chunk: Outputs) -> Stats:
         """SᵀS in float64: it squares the condition number."""
-        return {"gram": lower_gram(arrays.wide(chunk.probabilities))}
+        return {"gram": gram(arrays.wide(chunk.probabilities))}
 
     def result(self, stats: HostStats) -> float:
         """Sum of singular values over its largest possible value."""
         rank = min(self.n_rows, self.n_classes)
-        eigenvalues = np.linalg.eigvalsh(stats["gram"], UPLO="L")[-rank:]
+        eigenvalues = np.linalg.eigvalsh(stats["gram"])[-rank:]
         # Below this an eigenvalue is rounding, and its root would not be small.
         real = eigenvalues[eigenvalues > 4 * np.finfo(float).eps * eigenvalues[-1]]
         return float(np.sqrt(real).sum() / np.sqrt(self.n_rows * rank))
