@@ -135,8 +135,8 @@ def estimate(
 ) -> None:
     """Estimate the accuracy on a target from labels of some of its rows.
 
-    The interval is valid because the rows were drawn at random, whatever has shifted. Of rows drawn with
-    `--design random` it may be looked at after every label.
+    Rows drawn at random make the interval cover at about its level, whatever has shifted. If they were drawn with
+    `--design random`, you may look at it after every label.
     """
     from gdscore import labeling
 

@@ -1,4 +1,4 @@
-"""A few labels of a target: which rows to label, and an accuracy whose interval is valid whatever the shift."""
+"""A few labels of a target: which rows to label, and an interval that covers at about its level whatever the shift."""
 
 from gdscore.labeling.betting import LabelSequence, sequence
 from gdscore.labeling.choice import choose

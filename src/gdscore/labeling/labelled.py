@@ -171,7 +171,7 @@ def estimate(
 ) -> LabelledEstimate:
     """Estimate the accuracy on the rows of a target from labels of the rows that `choose` drew.
 
-    The interval is valid because the rows were drawn at random, whatever has shifted. Its width depends on how well
+    Rows drawn at random make the interval cover at about its level, whatever has shifted. Its width depends on how well
     right and wrong predictions are told apart by the estimator; its coverage does not.
 
     Parameters
