@@ -55,15 +55,7 @@ _FROM_LABELS = {
 
 
 def create_app(monitor: Monitor, settings: Settings | None = None) -> FastAPI:
-    """Application of a history, to be run by uvicorn or another ASGI server.
-
-    Parameters
-    ----------
-    monitor : Monitor
-        The history.
-    settings : Settings, optional
-        Tokens, limits, retention.
-    """
+    """Application of a history, to be run by uvicorn or another ASGI server."""
     settings = settings or Settings()
     # FastAPI would serve its description without a token, and a page that loads scripts from elsewhere.
     app = FastAPI(

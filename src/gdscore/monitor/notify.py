@@ -263,13 +263,6 @@ class Delivery:
     What begins in a model is one notice and what ends is another, however many segments and rules it has. Of several
     processes one sends to a target at a time. A notice that failed is tried again after a while, by any of them; what
     was not sent stays in the history.
-
-    Parameters
-    ----------
-    outbox : Outbox
-        Notices of a history.
-    targets : sequence of Notifier
-        What sends notices.
     """
 
     def __init__(self, outbox: Outbox, targets: Sequence[Notifier]) -> None:

@@ -281,20 +281,10 @@ def series_points(
     if rules_of_classes := rules.of_segment(segment).measured():
         newest_first = select(Window.start, Window.measures).where(*where).order_by(Window.start.desc()).limit(points)
         windows = [(local(start), of or {}) for start, of in session.execute(newest_first)][::-1]
-        chart["measures"] = [
-            {
-                "measure": measure,
-                "class": name,
-                "least": least,
-                "points": [
-                    dict(zip(("start", "low", "value", "high"), (start, *of[rule]), strict=True))
-                    for start, of in windows
-                    if rule in of
-                ],
-            }
-            for measure, name, least in rules_of_classes
-            if (rule := f"{measure}:{name}")
-        ]
+        for measure, name, least in rules_of_classes:
+            of_class = [(start, *of[f"{measure}:{name}"]) for start, of in windows if f"{measure}:{name}" in of]
+            points_of_class = [dict(zip(("start", "low", "value", "high"), one, strict=True)) for one in of_class]
+            chart["measures"].append({"measure": measure, "class": name, "least": least, "points": points_of_class})
     return chart
 
 
@@ -369,20 +359,18 @@ def past_errors(session: Session, model: str, segment: str = "") -> dict[str, An
     rows = _labelled(session, _chosen(session, model, segment), MOST_LABELLED)
     if not rows:
         return None
-    seen = [labelled_estimate(row) for row in rows]
-    has_earlier = [row.last_known is not None for row in rows]
-    compared = [k for k in range(len(rows)) if has_earlier[k] or not any(has_earlier)]
+    compared = [row for row in rows if row.last_known is not None] or rows
     answers = {"estimate": "accuracy", "label_free": "label_free", "last_known": "last_known"}
     answers["unchanged"] = "reference_accuracy"
-    if not any(has_earlier):
+    if compared[0].last_known is None:
         del answers["last_known"]
     return {
         "windows": len(rows),
-        "missed": sum(map(contradicts, seen)),
-        "bias": statistics.fmean(row.accuracy - e.accuracy for row, e in zip(rows, seen, strict=True)),
+        "missed": sum(contradicts(labelled_estimate(row)) for row in rows),
+        "bias": statistics.fmean(row.accuracy - row.correct / row.labelled for row in rows),
         "compared": len(compared),
         "errors": {
-            name: statistics.fmean(abs(getattr(rows[k], column) - seen[k].accuracy) for k in compared)
+            name: statistics.fmean(abs(getattr(row, column) - row.correct / row.labelled) for row in compared)
             for name, column in answers.items()
         },
     }

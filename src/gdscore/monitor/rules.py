@@ -463,18 +463,7 @@ class RaisedAlarm:
 
 
 class Follower:
-    """Rules applied to the windows of a series, in the order of time.
-
-    Parameters
-    ----------
-    judgement : Judgement
-        What the next windows are judged by.
-    state : dict
-        What `state` was after the window before, or empty.
-    title, segment : str
-        Name of the series in messages, and its segment.
-    every : Every
-        Length of windows.
+    """Rules applied to the windows of a series, in the order of time, from what `state` was after the window before.
 
     Attributes
     ----------
