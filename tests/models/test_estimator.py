@@ -118,6 +118,12 @@ def test_the_loaders_batch_size_means_nothing(model, as_iterator):
     same(models.estimator(model, iter(batches) if as_iterator else batches, shifts=few, batch_size=80), expected)
 
 
+def test_a_reference_that_does_not_fit_into_memory(model, monkeypatch):
+    monkeypatch.setattr("gdscore.models._inputs._host_memory", lambda: 200 * 256 / 0.4)
+    with pytest.raises(gdscore.GdscoreError, match=r"fits into memory, but the inputs of its first 256 rows.*Subset"):
+        models.estimator(model, loader(800, 1200), shifts=SHIFTS[:4])
+
+
 def test_few_images_that_are_not_of_8_bits(model):
     """They were kept in another form than batches without them, and so gave other bits with another batch size."""
     normalize = ([0.3], [0.4])

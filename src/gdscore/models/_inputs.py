@@ -6,6 +6,7 @@ Requirements met here:
 - batches of kept inputs have one size and the same values, bit for bit, whatever the loader's batch size;
 - inputs are kept as the loader gives them, and images of 8 bits a value as such: a quarter of float32. They are
   copies, as a loader may use its memory for the next batch;
+- inputs that would not fit into the host's memory are refused with what to do, before the system ends the process;
 - on an accelerator the inputs are copied there once where they fit.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -38,6 +40,8 @@ from gdscore.shifts.sets import apply_shift
 
 _MEMORY_SHARE = 0.25
 """Share of an accelerator's free memory that kept inputs may take."""
+_HOST_SHARE = 0.4
+"""The same of the host's whole memory; the batches and all of them joined are there at once for a moment."""
 
 Kept: TypeAlias = Tensor | dict[str, Tensor]
 """What is kept of a batch: one tensor, or several by name, as of token ids and their mask."""
@@ -268,13 +272,20 @@ class LabelledInputs:
         check_loader(loader, "val_loader")
         self._form = form
         self._name: str | None = None
-        parts, labels = [], []
+        parts, labels, size, limit = [], [], 0, _HOST_SHARE * _host_memory()
         # A stream of its own from the caller's state: a loader that shuffles gives the same order each time.
         for number, x, y in read_batches(loader, RandomStream(), "val_loader", labelled=True):
             if isinstance(x, Mapping) and len(x) == 1:
                 ((self._name, x),) = x.items()
             parts.append(form.encode(x, number))
             labels.append(integer_labels(y, count_rows(x), "cpu", optional=False))
+            size += sum(t.nbytes for t in tensors_in(parts[-1]))
+            if size > limit:
+                raise GdscoreError(
+                    "Expected a reference that fits into memory, but the inputs of its first "
+                    f"{sum(map(len, labels)):,} rows take {size / 2**30:.1f} GiB: a few thousand rows are enough, as "
+                    "of torch.utils.data.Subset(val_set, range(5000)) where val_set is in random order"
+                )
         self.labels = torch.cat(labels)
         self._kept = form.joined(parts)
         if form.device.type == "cuda":
@@ -335,6 +346,14 @@ def _joined(parts: Sequence[Any]) -> Any:
             "crop or resize all rows alike"
         )
     return first if len(parts) == 1 else torch.cat(list(parts))
+
+
+def _host_memory() -> float:
+    """Bytes of the host's memory, or no limit where the system does not tell it."""
+    try:
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, OSError, ValueError):
+        return math.inf
 
 
 def _mean_and_std(normalize: Any) -> tuple[Tensor, Tensor]:
