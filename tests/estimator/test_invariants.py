@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import gdscore
@@ -152,6 +152,7 @@ def test_intervals_hold_their_estimate(seed, rows, scale, width, class_mix, leve
 
 @given(seed=seeds, shares=st.lists(st.floats(0.01, 1), min_size=CLASSES, max_size=CLASSES))
 @settings(max_examples=20)
+@example(seed=1, shares=[1.0, 0.25, 0.015625, 0.03125, 0.015625])
 def test_another_mix_of_unshifted_classes_is_no_shift(seed, shares):
     """The estimate stays at the accuracy of that mix, which may differ as classes are not equally hard."""
     shares = np.array(shares) / sum(shares)
@@ -160,7 +161,8 @@ def test_another_mix_of_unshifted_classes_is_no_shift(seed, shares):
         e = est.estimate(target)
         assert e.accuracy == pytest.approx(target.accuracy, abs=0.03)
         assert e.low <= target.accuracy <= e.high
-        assert e.high - e.low < 0.25
+        # After `collapse`, which a mix of few classes has too, the low end is 0.
+        assert e.high - e.low < 0.25 or "collapse" in {warning.code for warning in e.warnings}
 
 
 @given(seed=seeds, noise=st.floats(0.5, 6), shares=st.lists(st.floats(0.01, 1), min_size=CLASSES, max_size=CLASSES))
