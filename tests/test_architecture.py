@@ -43,7 +43,6 @@ TESTED_IN = {
     "scores/selfscore.py": "scores/test_means.py",
     "shifts/sets.py": "estimator/test_predictor.py",
     "tracking/rows.py": "tracking/test_hostile.py",
-    "tracking/picture.py": "tracking/test_tracker.py",
     "tracking/windows.py": "tracking/test_tracker.py",
 }
 MODULES = sorted(

@@ -45,6 +45,7 @@ from gdscore.tracking.windows import (
     History,
     Tally,
     TrackedWindow,
+    draw,
     shown_time,
     tracked,
     with_own_labels,
@@ -507,8 +508,6 @@ class AccuracyTracker:
         segment : segment, optional
             Which one, where windows have segments.
         """
-        from gdscore.tracking.picture import draw
-
         windows = [window for _, key, window in self.items() if key == segment]
         if not windows:
             segments = list(dict.fromkeys(key for _, key, _ in self.items()))

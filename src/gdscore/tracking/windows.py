@@ -1,4 +1,4 @@
-"""What is kept of a window, and the estimate of a window from those before it: functions without a tracker's state.
+"""What is kept of a window, its estimate from the windows before it, and their picture, without a tracker's state.
 
 `AccuracyTracker` keeps `TrackedWindow` in memory; a database can keep them as `TrackedWindow.to_dict` gives them, and
 call `class_mix` and `tracked` in the same way.
@@ -10,16 +10,20 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from gdscore._format import percent
 from gdscore._records import Number, OneOf, check_json
 from gdscore._windows import as_utc, time_text
 from gdscore.errors import GdscoreError
 from gdscore.estimator import Estimate, EstimateWarning, Quantity
 from gdscore.estimator.estimate import most_severe_first, quantile_of, sampling_error
 from gdscore.tracking.method import ANSWERS, SETTINGS, Floats, Known, Settings, answer, positions
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 TRACKED = "tracked"
 """``method`` of an estimate that rests on labels of earlier windows."""
@@ -461,3 +465,41 @@ def _duration(age: timedelta) -> str:
         if count:
             return f"{count:,} {unit}{'s' if count > 1 else ''}"
     return "less than a second"
+
+
+_ESTIMATE, _TRUTH, _PLAIN = "#b23c17", "#1b1f24", "#646b75"
+_WEIGHTS = ("#1f5a8c", "#5b93bf", "#a6c8e0", "#b23c17", "#a3a9b1")
+"""Colours of the answers: blue rests on outputs, red on labels alone, grey on neither."""
+
+
+def draw(windows: Sequence[TrackedWindow], level: float) -> Figure:
+    """Figure of windows in order of time, without the state of ``matplotlib.pyplot``."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.dates import AutoDateLocator
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 5), layout="constrained")
+    FigureCanvasAgg(figure)
+    above, beneath = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+    times = np.array([window.time.replace(tzinfo=None) for window in windows], dtype="datetime64[us]")
+
+    def column(name: str) -> np.ndarray:
+        values = [getattr(window, name) for window in windows]
+        return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+
+    interval = f"{percent(level, short=True)} interval"
+    above.fill_between(times, column("low"), column("high"), color=_ESTIMATE, alpha=0.18, linewidth=0, label=interval)
+    above.plot(times, column("label_free"), color=_PLAIN, linewidth=1, label="without labels")
+    above.plot(times, column("unchanged"), color=_PLAIN, linewidth=1, linestyle="--", label="on the reference")
+    above.plot(times, column("accuracy"), color=_ESTIMATE, linewidth=1.8, label="estimate then")
+    above.plot(times, column("known"), "o", color=_TRUTH, markersize=3, label="accuracy by labels that came later")
+    above.set(ylim=(0, 1), ylabel="accuracy")
+    above.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    above.legend(loc="lower left", ncols=3, frameon=False, fontsize="small")
+    weights = np.array([window.weights or [np.nan] * len(ANSWERS) for window in windows])
+    beneath.stackplot(times, weights.T, colors=_WEIGHTS, labels=ANSWERS, linewidth=0)
+    beneath.set(ylim=(0, 1), ylabel="weight")
+    beneath.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    beneath.legend(loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=3, frameon=False, fontsize="small")
+    beneath.xaxis.set_major_locator(AutoDateLocator(minticks=3, maxticks=7))  # type: ignore[no-untyped-call]
+    return figure
