@@ -268,6 +268,17 @@ def test_a_table_without_errors_gets_them_from_all_classes():
     np.testing.assert_allclose(off[0, 1:], off[0, 1])
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_table_scaled_to_no_errors_and_back_keeps_its_predictions(seed):
+    """What rounding left of the errors was multiplied by up to 1e12 and counted beside the new ones."""
+    joint = cells_of(seed, 4).joint()
+    again = joint.scaled(1.0).scaled(0.8)
+    np.testing.assert_allclose(again.predicted, joint.predicted, atol=1e-9)
+    assert again.accuracy == pytest.approx(0.8, abs=1e-9)
+    off = again.table - np.diag(again.correct)
+    np.testing.assert_allclose(off.sum(axis=1, keepdims=True) / 3, off.max(axis=1, keepdims=True), atol=1e-9)
+
+
 @given(seed=seeds, rows=st.integers(1, 200), groups=st.integers(1, 5))
 @settings(max_examples=40, deadline=None)
 def test_rows_move_alike_within_their_cell(seed, rows, groups):

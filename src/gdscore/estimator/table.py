@@ -222,9 +222,10 @@ class Joint:
         predicted, correct = self.predicted, self.correct
         after = predicted * scaled_to(accuracy, correct / np.maximum(predicted, 1e-12), predicted)
         before_wrong, wrong = np.maximum(predicted - correct, 0), np.maximum(predicted - after, 0)
-        table = self.table * (wrong / np.maximum(before_wrong, 1e-12))[:, None]
+        all_right = before_wrong < 1e-12
+        table = self.table * np.where(all_right, 0.0, wrong / np.maximum(before_wrong, 1e-12))[:, None]
         # Rows that were all right: nothing is known of what they are where they are wrong.
-        table += np.where(before_wrong < 1e-12, wrong / max(len(table) - 1, 1), 0.0)[:, None]
+        table += np.where(all_right, wrong / max(len(table) - 1, 1), 0.0)[:, None]
         np.fill_diagonal(table, after)
         return Joint(table)
 
