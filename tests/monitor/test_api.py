@@ -10,8 +10,10 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +24,7 @@ from starlette.testclient import TestClient
 import gdscore
 from gdscore import AccuracyEstimator, GdscoreError, Outputs
 from gdscore.io import write_outputs
-from gdscore.monitor import Rules, api
+from gdscore.monitor import Monitor, Rules, api
 from gdscore.monitor.alarms import Outbox
 from gdscore.monitor.app import create_app, render_metrics
 from gdscore.monitor.auth import Visitor, create_token, find_token, revoke_token
@@ -249,6 +251,37 @@ def test_a_parquet_bomb_is_refused_in_little_memory(local, fitted, bomb, reason)
     assert reason in answer.json()["error"]
     assert pool.max_memory() < 100 << 20
     assert len(local.windows()) == 0
+
+
+def test_posts_of_one_window_are_handled_one_by_one_beside_those_of_many(local, fitted, tmp_path, monkeypatch):
+    """Threads that take turns in Python need twice the processor time for each post (benchmarks/monitor/load.py)."""
+    local.register("m", fitted)
+    body, add = parquet(make_outputs(20, 1.2, 5, labels=False), tmp_path), Monitor.add_quietly
+    at_work, together, small_are_done = [], [], threading.Event()
+
+    def watched(self, name, batches, time, **options):
+        if time is None:
+            assert small_are_done.wait(60)
+        at_work.append(time)
+        together.append(len(at_work))
+        try:
+            return add(self, name, batches, time, **options)
+        finally:
+            at_work.remove(time)
+
+    monkeypatch.setattr(Monitor, "add_quietly", watched)
+    with TestClient(create_app(local, OPEN), **HERE) as client, ThreadPoolExecutor(9) as threads:
+
+        def post(query):
+            return client.post(f"/api/v1/models/m/windows?{query}", content=body, headers=PARQUET).status_code
+
+        many = threads.submit(post, "time_column=t")
+        small = list(threads.map(post, [f"time=2026-01-{day:02}" for day in range(1, 9)]))
+        small_are_done.set()
+        assert many.result() == 422  # there is no such column
+    assert small == [201] * 8
+    assert max(together) == 1
+    assert len(local.windows("m")) == 8
 
 
 def test_a_forged_footer_is_refused_before_it_is_read(local, fitted):

@@ -3,7 +3,6 @@ import itertools
 import multiprocessing
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from time import sleep
 
 import numpy as np
 import pandas as pd
@@ -448,42 +447,6 @@ def test_databases_that_are_refused_without_their_password(bad):
     with pytest.raises(GdscoreError) as caught:
         Monitor(bad)
     assert "hunter2" not in str(caught.value)
-
-
-def test_posts_that_wait_are_stored_together_and_one_that_is_refused_alone(local):
-    local.register("m", rules={"min_accuracy": 0.8, "false_alarms_per_year": None})
-    local.register("n")
-    local.add_estimate("m", estimate(0.9), day(0))
-    transactions = []
-    event.listen(local.engine, "commit", lambda c: transactions.append(c.get_execution_options().get("writes")))
-
-    def post(n):
-        try:
-            return local.add_estimate("n" if n == 9 else "m", estimate(0.7), day(n))["new"]
-        except GdscoreError as error:
-            return str(error)
-
-    def post_all(*days):
-        with ThreadPoolExecutor(16) as threads:
-            with local._turn:
-                plug = threads.submit(post, 20)  # the others wait for it
-                while not (local._queues and local._queues[0].turn.locked()) or local._queues[0].waiting:
-                    sleep(0.01)
-                answers = [threads.submit(post, n) for n in days]
-                while len(local._queues[0].waiting) < len(days):
-                    sleep(0.01)
-            plug.result()
-            return [answer.result() for answer in answers]
-
-    refused, *stored = post_all(0, 4, 3, 5, 3, 9)
-    assert "is there with other numbers" in refused
-    assert sorted(stored) == [False, True, True, True, True]
-    transactions.clear()
-    assert post_all(8, 6, 7, 10, 11) == [True] * 5
-    assert transactions.count(True) == 2  # that of the first, and one of all others
-    assert local.windows("m").start.tolist() == [day(n) for n in (0, 3, 4, 5, 6, 7, 8, 10, 11, 20)]
-    assert local.windows("n").start.tolist() == [day(9)]
-    assert local.alarms("m", open_only=True).raised.tolist() == [day(3)]
 
 
 def test_the_next_window_of_a_series_takes_six_statements(local):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import re
@@ -66,7 +67,7 @@ def create_app(monitor: Monitor, settings: Settings | None = None) -> FastAPI:
         redoc_url=None,
         lifespan=_look_regularly,
     )
-    app.state.monitor, app.state.settings = monitor, settings
+    app.state.monitor, app.state.settings, app.state.small_posts = monitor, settings, asyncio.Lock()
     app.include_router(api.router)
     app.include_router(pages.router)
     app.mount("/static", GZipMiddleware(StaticFiles(packages=[("gdscore.monitor", "static")])))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time as time_module
 import warnings
@@ -11,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select
@@ -47,7 +45,7 @@ from gdscore.monitor.labels import (
 from gdscore.monitor.notify import Delivery, Notifier
 from gdscore.monitor.rules import Rules
 from gdscore.monitor.schema import Alarm, EstimatorFile, KeptRow, Model, Window
-from gdscore.monitor.store import AT_ONCE, EstimatorLike, Fresh, Post, Queue
+from gdscore.monitor.store import AT_ONCE, EstimatorLike, Fresh
 from gdscore.outputs import Outputs
 
 if TYPE_CHECKING:
@@ -102,7 +100,6 @@ class Monitor:
         self._estimator = lru_cache(MOST_ESTIMATORS)(self._load)
         # Threads wait here for their turn to write: SQLite lets those that wait for a file sleep and look again.
         self._turn = threading.Lock() if self.engine.dialect.name == "sqlite" else None
-        self._queues: dict[int, Queue] = {}
         self.delivery = Delivery(alarms.Outbox(self), tuple(notify))
 
     def close(self) -> None:
@@ -356,49 +353,13 @@ class Monitor:
         for first in range(0, len(made), AT_ONCE):
             if first:
                 time_module.sleep(PAUSE_S)
-            added += self._write(Post(model.id, made[first : first + AT_ONCE], replace, kept))
-        return added
-
-    def _write(self, post: Post) -> list[dict[str, Any]]:
-        """Store the windows of a post, together with those of all other threads that wait."""
-        # PostgreSQL lets writers of different models write at once.
-        queue = self._queues.setdefault(post.model if self._turn is None else 0, Queue())
-        queue.waiting.append(post)
-        if not queue.turn.acquire(timeout=TURN_S):
-            post.error = StorageError("Expected a turn to write to the database, but others write for too long")
-            raise post.error
-        try:
-            while post.added is None and post.error is None:
-                self._write_together(queue.take())
-        finally:
-            queue.turn.release()
-        if post.error is not None:
-            raise post.error
-        return post.added or []
-
-    def _write_together(self, posts: Sequence[Post]) -> None:
-        """Store the windows of posts in one transaction; where one of them is refused, each in its own."""
-        stored: list[list[dict[str, Any]]] = []
-        try:
             with self.writing() as session:
-                for number, together in itertools.groupby(posts, key=attrgetter("model")):
-                    of_model, model = list(together), store.lock_model(session, number)
-                    made = [one for post in of_model for one in post.made]
-                    facts = iter(store.store_windows(session, model, made, of_model[0].replace))
-                    for post in of_model:
-                        stored.append(list(itertools.islice(facts, len(post.made))))
-                        if post.kept is not None:
-                            store_rows(session, model, stored[-1], post.kept)
-        except BaseException as error:
-            if len(posts) > 1 and isinstance(error, Exception) and not isinstance(error, StorageError):
-                for post in posts:
-                    self._write_together([post])
-            else:
-                for post in posts:
-                    post.error = error
-            return
-        for post, windows in zip(posts, stored, strict=True):
-            post.added = windows
+                locked = store.lock_model(session, model.id)
+                stored = store.store_windows(session, locked, made[first : first + AT_ONCE], replace)
+                if kept is not None:
+                    store_rows(session, locked, stored, kept)
+            added += stored
+        return added
 
     def add_labels(
         self,

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -333,42 +330,6 @@ def _names(column: str, values: Any) -> list[str]:
 
 
 # -- storing --------------------------------------------------------------------------------------------------
-
-
-@dataclass(eq=False)
-class Post:
-    """Windows that a thread wants to be stored, and what became of them."""
-
-    model: int
-    made: Sequence[Made]
-    replace: bool
-    kept: Collector | None
-    added: list[dict[str, Any]] | None = None
-    error: BaseException | None = None
-
-
-class Queue:
-    """Posts that wait for their turn to write."""
-
-    def __init__(self) -> None:
-        self.turn = threading.Lock()
-        self.waiting: deque[Post] = deque()
-
-    def take(self) -> list[Post]:
-        """The first posts that can be stored together, by model: at most `AT_ONCE` windows, none of them twice."""
-        posts: list[Post] = []
-        windows: set[tuple[int, Key]] = set()
-        while self.waiting:
-            post = self.waiting[0]
-            keys = {(post.model, one.key) for one in post.made}
-            full = len(windows) + len(keys) > AT_ONCE or post.replace != posts[0].replace if posts else False
-            if full or windows & keys:
-                break
-            self.waiting.popleft()
-            if post.error is None:  # it has not given up
-                posts.append(post)
-                windows |= keys
-        return sorted(posts, key=attrgetter("model"))
 
 
 def store_windows(session: Session, model: Model, made: Sequence[Made], replace: bool) -> list[dict[str, Any]]:
