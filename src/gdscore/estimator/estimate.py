@@ -21,7 +21,7 @@ from gdscore._windows import as_utc, end_of, parse_every, time_of
 from gdscore.errors import GdscoreError
 from gdscore.estimator.evidence import Evidence, Floats
 from gdscore.estimator.settings import SETTINGS
-from gdscore.estimator.table import Joint, scaled_to
+from gdscore.estimator.table import Joint, with_means
 from gdscore.frames import frame_of
 
 if TYPE_CHECKING:
@@ -413,13 +413,13 @@ def expected_brier(
     """
     counts = evidence.histogram.sum(axis=0)
     share, losses = counts / evidence.rows, evidence.losses / np.maximum(counts, 1)  # means of each bin
-
-    def mean(accuracy_there: float, power: int = 1) -> float:
-        correct = share * scaled_to(min(max(accuracy_there, 0.0), 1.0), probability, share)
-        return float(losses[0] ** power @ correct + losses[1] ** power @ (share - correct))
-
-    value, ends = mean(accuracy), [mean(accuracy + SETTINGS.class_width * (end - accuracy)) for end in (low, high)]
-    noise = quantile_of(level) * math.sqrt(max(mean(accuracy, 2) - value**2, 0) / evidence.rows)
+    wider = accuracy + SETTINGS.class_width * (np.array([low, high]) - accuracy)
+    accuracies, bins = np.clip([accuracy, *wider], 0, 1), len(share)
+    moved = with_means(np.tile(probability, 3), np.repeat(np.arange(3), bins), accuracies, np.tile(share, 3))
+    correct = share * moved.reshape(3, bins)
+    value, *ends = (correct @ losses[0] + (share - correct) @ losses[1]).tolist()
+    squares = float(correct[0] @ losses[0] ** 2 + (share - correct[0]) @ losses[1] ** 2)
+    noise = quantile_of(level) * math.sqrt(max(squares - value**2, 0) / evidence.rows)
     below, above = math.hypot(max(value - min(ends), 0.0), noise), math.hypot(max(max(ends) - value, 0.0), noise)
     scale = 0.5 if len(evidence.histogram) == 2 else 1.0  # of two classes it counts one, as in scikit-learn
     return Quantity(scale * value, scale * max(value - below, 0.0), scale * min(value + above, 2.0))
