@@ -1,10 +1,14 @@
 import contextlib
 import errno
+import gc
 import io
 import os
 import stat
 import struct
+import sys
+import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -384,3 +388,24 @@ def test_json_that_holds_itself(tmp_path):
     with pytest.raises(GdscoreError, match="Circular reference"):
         write_json(tmp_path / "x", nested)
     assert not list(tmp_path.iterdir())
+
+
+def test_threads_read_arrays_at_once_also_where_garbage_is_collected():
+    """Python 3.11 answers two that parse a header at once with a SystemError (found by the monitor's tests)."""
+    data = files.arrays_to_bytes({f"a{k}": np.arange(3.0) for k in range(10)})
+
+    def another_thread_goes_on(*_):
+        time.sleep(0)
+
+    interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
+    gc.callbacks.append(another_thread_goes_on)
+    try:
+        sys.setswitchinterval(1e-6)
+        gc.set_threshold(50)
+        with ThreadPoolExecutor(8) as threads:
+            sizes = list(threads.map(lambda _: len(read_arrays(data)), range(160)))
+    finally:
+        sys.setswitchinterval(interval)
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(another_thread_goes_on)
+    assert sizes == [10] * 160

@@ -24,6 +24,7 @@ import os
 import secrets
 import stat
 import tempfile
+import threading
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -46,6 +47,8 @@ _NAMES_COMPARED = 1000
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _PIECE = 1 << 22
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+_PARSING = threading.Lock()
+"""NumPy parses headers with `ast`, which fails in Python 3.11 where garbage is collected while two threads parse."""
 
 
 @dataclass(frozen=True)
@@ -330,7 +333,8 @@ class ArrayMember:
         with unpacking(archive.path, f"`{name}` in it is no array of NumPy"):
             self._stream = cast(zipfile.ZipExtFile, archive.zip.open(entry))
             read_header = _HEADERS[npy.read_magic(self._stream)]
-            self.shape, self.fortran_order, self.dtype = read_header(self._stream)
+            with _PARSING:
+                self.shape, self.fortran_order, self.dtype = read_header(self._stream)
             if not _is_plain(self.dtype):
                 what = "pickled Python objects, which are never loaded" if self.dtype.hasobject else str(self.dtype)
                 raise GdscoreError(
